@@ -234,13 +234,15 @@ class SliceCache:
                     yield batch_of(about, late, found, order.target, columns=lookup.columns, texts=texts)
 
     def _plans(self, span: WindowRange, lookup: Lookup) -> dict[bytes, ReadRequest]:
-        """The plans of a span's rows -> their read requests; empty if the span cannot be computed from cached rows."""
+        """The plans of a span's rows -> their read requests; empty if the span cannot be computed from cached rows.
+
+        Of windows between markers no plan is kept.
+        """
         orders = {order.number: order for found in lookup.orders.values() for order in found}
         plans = {orders[number].plan: orders[number] for number in span.orders}
         basis = lookup.bases[span.shape]
-        fits = not span.picks and not span.by_end and kept_columns(basis) == tuple(basis)
-        long = all(i in self._held and span.length_us <= self._held[i].kept.longest_us for i in plans)
-        return plans if fits and long else {}
+        fits = kept_columns(basis) == tuple(basis) and plans.keys() <= self._held.keys()
+        return plans if fits else {}
 
     def _empty(self, plan: CachedPlan, from_us: int, again_us: int = NEVER_US) -> _Held:
         columns, nodes = kept_columns(plan.order.basis), self.numbers.nodes.texts

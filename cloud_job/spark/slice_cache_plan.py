@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Final
 
 from edge_agent.algebra.frame import NEVER_US
-from edge_agent.algebra.query.group_cut import SessionCut, TimeCut
 from edge_agent.algebra.query.key import QueryPlace
 from edge_agent.algebra.query.query import Group
 from edge_agent.algebra.sliding.prefix_blocks import kept_us
@@ -36,7 +35,7 @@ def kept_plans(state: RootState, groups: Mapping[Group, GroupView]) -> dict[byte
     sliced: set[tuple[str, int]] = set()
     for identity, (group, plan) in state.plans.items():
         view = groups.get(group)
-        if plan.kind not in ("slice", "window") or view is None or not isinstance(group.cut, TimeCut | SessionCut):
+        if view is None:
             continue
         served = [key for key in plan.keys if key in view.serving]
         longest_us = kept_us((query for key in served if (query := state.query(key)) is not None), plan.scale)

@@ -114,7 +114,7 @@ class StateLog:
         for noted in (self._longest, self._gone, self._unnumbered):
             noted.clear()
         self._rows_from = 0
-        if self.base >= 0 and not last and self.since_s + took_s <= AGAIN_S and _size(given) <= 4 * self.whole_bytes:
+        if not last and self.since_s + took_s <= AGAIN_S and _size(given) <= 4 * self.whole_bytes:
             content = self._encode(given)
             if self.since_bytes + len(content) <= self.whole_bytes:
                 self.since_bytes += len(content)

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import cbor2
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -48,7 +49,8 @@ def test_the_rows_of_a_large_table_are_not_read(tmp_path: Path, monkeypatch: pyt
     rows = [part("gw-1", seq) for seq in range(FRAMES)]
     rows += [part("gw-1", 7), part("gw-1", 399), part("gw-1", 5), part("gw-1", 7, owner="b"), part("gw-1", 150, part=2)]
     rows += [part("gw-1", 8, part=0), part("gw-1", 8, kind="body"), part("gw-1", 9, batch=5), part("gw-2", 9)]
-    rows += [part("it's", seq, batch=6, owner="b", readings=None if seq == 3 else 1) for seq in range(11)]
+    rows += [part("gw-1", 8, epoch=2)]  # of another epoch; the next are of the first batch of a run
+    rows += [part("it's", seq, batch=5, owner="b", readings=None if seq == 3 else 1) for seq in range(11)]
     rows += [part("gw-1", -2, part=-1, epoch=-1, kind="expired", readings=1000, rows=1)]
     folder, read, asked = written(tmp_path, rows), list[int](), root_book._asked
 
@@ -84,6 +86,8 @@ def test_the_book_of_a_root_has_what_its_decisions_took_and_what_gaps_do_not_cou
         at = START + number * SECOND
         job.process([(f"{number}.cborseq", b"".join(records))])
         records = [tick(at), record(child, at, child.rows(at + SECOND, np.array([at]), np.array([1.0])))]
+    bad = cbor2.dumps([1, child.epoch, 3, b"noise"])  # in the place of the last one
+    job.process([("3.cborseq", tick(START + 3 * SECOND) + record(child, START, bad))])
     gaps = [
         *(("lost", -1), ("lost", -1), ("journal lost", -1), ("journal lost", 7), ("poison", 5), ("poison", 0)),
         *((reason, -1) for reason in root_book.NEVER_TAKEN),
@@ -99,7 +103,7 @@ def test_the_book_of_a_root_has_what_its_decisions_took_and_what_gaps_do_not_cou
         write_deltalake(Path(Place(str(tmp_path)).path(table)), content)
     book = root_book.root_book(str(tmp_path), "top")
     assert (book.name, book.applied, book.stored, book.late) == ("top", {"gw-1": 2}, {"gw-1": 2}, 7)
-    assert book.lines == {"gw-1": Line(child.epoch, 3, 2)}
+    assert book.lines == {"gw-1": Line(child.epoch, 4, 2, 1)}
     assert (book.doubled, book.uncounted, book.retired) == ((), 0, frozenset({"gw-9"}))
     assert book.unknown == {"lost": 2, "journal lost": 1}
 

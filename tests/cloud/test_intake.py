@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import cbor2
@@ -25,6 +26,7 @@ from edge_agent.machines.downlink.epochs.epoch_frames import AFTER_FLUSH
 from edge_agent.root.completeness import Decider
 from edge_agent.wire import frames, landing
 from tests.hostile.fed_region import COUNTED, GROUP, NOW_US, S
+from tests.support.cloud.child_frames import JOURNAL, Child, at, query, record, starts, tick
 
 EPOCH = 7
 ROWS = [0, 64]  # of one section: 64 keys from the first
@@ -213,3 +215,90 @@ def test_what_the_lander_says_it_received_counts_for_the_file_that_says_it(monke
     )
     intake.read(file(sent(2, 55)), "two")
     assert [(bool(found), there) for found, there in stated] == [(True, True), (False, True)]
+
+
+# --- what is stored of a frame ----------------------------------------------------------------------------------------
+
+
+def of_child(*payloads: bytes, child: Child) -> Intake:
+    """A batch with these messages of a child."""
+    intake = Intake(Decider(JOURNAL, 60 * S), {}, 0, "owner", at(0))
+    intake.read(tick(at(1)) + b"".join(record(child, at(1), payload) for payload in payloads), "file")
+    return intake
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"define": Define((1, ("site=b",)))},
+        {"members": (Members(0, (), (), (Serving("q", 1),)),)},
+        {"gaps": (Gap((query().group,), 5, 6, 1, ("gw",), "quota"),)},
+        {"flush": Flush(0, 9)},
+        {"leave": 7},
+    ],
+    ids=lambda more: next(iter(more), "rows"),
+)
+def test_a_frame_of_rows_is_stored_by_its_parts_and_what_it_says_besides_in_a_row_of_its_own(more: Any) -> None:
+    """protocol 8.6"""
+    child = Child("gw", (query(),))
+    birth, rows = child.birth(), frames.decode(child.rows(at(1), starts(0, 0.5), late=True))
+    assert isinstance(rows, Frame)
+    intake = of_child(birth, frames.encode(replace(rows, **more)), child=child)
+    stored = [row for row in intake.table().to_pylist() if row["seq"] == 1]
+    assert [row["part"] for row in stored] == [0, 1] if more else [1]
+    head, part = stored[0] if more else None, stored[-1]
+    if head is not None:
+        assert frames.decode(head["payload"]) == replace(rows, groups=(replace(rows.groups[0], late=()),), **more)
+        assert (head["group"], head["plan"], head["late"], head["rows"], head["start"]) == (-1, -1, None, 0, None)
+    assert (part["group"], part["plan"], part["late"], part["rows"], part["readings"]) == (0, 0, True, 2, 2)
+    assert (part["start"], part["end"], part["received_us"]) == (at(0), at(1.5), at(1))
+    assert len(part["payload"]) > 10
+    assert [each.body for each in intake.parts["gw", 1, 1]] == [b""], "its rows are in the table"
+
+
+def test_a_frame_without_rows_is_stored_as_it_came() -> None:
+    child = Child("gw", (query(),))
+    birth, frontier = child.birth(), child.rows(at(1))
+    intake = of_child(birth, frontier, child=child)
+    assert intake.table().column("payload").to_pylist() == [birth, frontier]
+    assert intake.parts == {}
+
+
+def test_a_heartbeat_moves_the_frontier_and_is_not_stored() -> None:
+    """protocol 2.5"""
+    child = Child("gw", (query(),))
+    intake = of_child(child.birth(), child.beat(at(9)), child=child)
+    assert (intake.messages, len(intake.table())) == (1, 1)
+    assert intake.decider.decide(at(1)).groups[query().group].frontier_us == at(9)
+
+
+def test_nothing_is_kept_of_a_frame_that_is_refused() -> None:
+    """protocol 1.1: a birth for another journal; the sender makes another one."""
+    child = Child("gw", (query(),))
+    birth, rows = frames.decode(child.birth(journal=JOURNAL + 1)), frames.decode(child.rows(at(1), starts(0)))
+    assert isinstance(birth, Frame)
+    assert isinstance(rows, Frame)
+    intake = of_child(frames.encode(replace(birth, groups=rows.groups)), child=child)
+    assert (intake.parts, intake.messages, intake.unread, len(intake.table())) == ({}, 0, 0, 0)
+    assert not intake.decider.parent.inbox.received("gw", 1, 0)
+
+
+def test_rows_that_do_not_fit_their_plan_are_quarantined_before_a_decision_needs_them() -> None:
+    """protocol 3.6: the plan was defined by an earlier frame."""
+    child, other = Child("gw", (query(),)), Child("gw", (query(fns=("min", "max")),), seq=1)
+    intake = of_child(child.birth(), other.rows(at(1), starts(0)), child=child)
+    assert (intake.messages, intake.unread, intake.parts) == (2, 1, {})
+    assert [row["kind"] for row in intake.table().to_pylist()] == ["frame", "body"]
+
+
+def test_the_lander_tells_its_time_and_whether_it_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.7, 4.4: time in which it was not is no silence of a child."""
+    told: list[tuple[int, int | None, bool]] = []
+    monkeypatch.setattr(
+        Decider, "tick", lambda _of, now_us, before_us, *, connected: told.append((now_us, before_us, connected))
+    )
+    intake = fresh()
+    intake.read(b"".join(tick(us, connected=us != 70) for us in (50, 70, 60)), "file")
+    assert told == [(50, None, True), (70, 50, False), (60, 70, True)]
+    assert intake.now_us == 60

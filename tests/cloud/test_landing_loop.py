@@ -53,7 +53,7 @@ def loop(job: TakingJob, **limits: Any) -> LandingLoop:
 def test_files_are_taken_in_the_order_of_their_names_and_once_ends_with_those_that_were_there(tmp_path: Path) -> None:
     """protocol 8.1"""
     job = TakingJob(str(tmp_path))
-    land(tmp_path, "3.cborseq", "1.cborseq", ".4.cborseq.tmp", "notes.txt", "2.cborseq")
+    land(tmp_path, "3.cborseq", "1.cborseq", ".4.cborseq", ".4.cborseq.tmp", "notes.txt", "2.cborseq")
     process = job.process
 
     def more(files: list[tuple[str, bytes]]) -> None:

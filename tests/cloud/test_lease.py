@@ -119,6 +119,32 @@ def test_a_batch_that_the_tables_do_not_take_is_no_other_root(
         lease.check(spark, 7)
 
 
+def test_a_lock_names_the_root_that_has_it_and_no_earlier_one(tmp_path: Path, landing: str) -> None:
+    for folder in (tmp_path, Path(landing)):
+        (folder / LOCK).write_text("99999\n")
+    first = Lease(place(str(tmp_path)), "first", landing)
+    with pytest.raises(PortError, match=rf"another root \(process {os.getpid()}\) writes the tables"):
+        Lease(place(str(tmp_path)), "other")
+    first.release()
+    for folder in (tmp_path, Path(landing)):
+        assert (folder / LOCK).read_text() == f"{os.getpid()}\n"
+
+
+def test_tables_may_be_in_the_landing_folder_by_whatever_name(tmp_path: Path, landing: str) -> None:
+    (tmp_path / "link").symlink_to(landing)
+    Lease(place(str(tmp_path / "link")), "first", landing).release()
+
+
+def test_a_root_that_has_locked_its_folder_need_not_ask_who_decided(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 8.5"""
+    monkeypatch.setattr(Place, "read", lambda *_: pytest.fail("it asks"))
+    lease = Lease(place(str(tmp_path)), "first")
+    lease.check(Mock(), 7)
+    lease.release()
+
+
 CONFIG = """\
 [node]
 id = "root"

@@ -31,7 +31,7 @@ from edge_agent.algebra.sliding import prefix_blocks
 from edge_agent.algebra.windows import Sliding, Tumbling, Window
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.work import Work
-from tests.support.cloud.child_frames import SECOND, Child, at, query, record, tick
+from tests.support.cloud.child_frames import SECOND, Child, at, query, record, starts, tick
 from tests.support.cloud.jobs import CrashError
 from tests.support.cloud.recorded_fleets import content, grouped
 from tests.support.simulation.faults import calm, crashing, everything, lossy
@@ -273,8 +273,10 @@ def test_a_batch_too_large_for_the_driver_is_decoded_elsewhere(monkeypatch: pyte
     line.go(40, record(other, at(0), other.birth()), *sent(40, 30, 39))
     monkeypatch.setattr(slice_cache, "MOST_ASKED_BYTES", 1_000)
     assert line.go(30, *sent(70, 50, 69)) == {"formed": 0, "decoded": 1, "revised": 0}
+    monkeypatch.setattr(slice_cache, "MOST_ASKED_BYTES", 1)
+    assert line.go(1, *sent(71)) == {"formed": 0, "decoded": 1, "revised": 0}, "more such batches may follow"
     monkeypatch.undo()
-    assert line.go(1, *sent(71)) == {"formed": 1, "decoded": 0, "revised": 0, "read back": 1}
+    assert line.go(1, *sent(72)) == {"formed": 1, "decoded": 0, "revised": 0, "read back": 1}
 
 
 @pytest.mark.parametrize("many", [(5, 1), (1, 5)])
@@ -323,17 +325,25 @@ def test_functions_whose_states_grow_are_decoded_and_do_not_hinder_the_others() 
     assert line.go(1) == {"formed": 2, "decoded": 1, "revised": 0}
 
 
-def test_what_comes_late_for_windows_by_themselves_is_kept_too() -> None:
-    """protocol 4.2, 6.2: `late: per_window` sends whole windows."""
-    asked = replace(LONG, late="per_window")
-    line, other = Line(asked), Child("other", (asked,), ("site=0",))
-    _, other.plan = (placement.plan for placement in planned((asked,), None))
+def test_what_comes_late_for_windows_by_themselves_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 4.2, 6.2: `late: per_window` sends whole windows, each of which counts in no other."""
+    asked = tuple(
+        replace(LONG, id=name, window=Sliding(length_us, SECOND), late="per_window")
+        for name, length_us in (("long", 30 * SECOND), ("six", 6 * SECOND))
+    )
+    monkeypatch.setattr(prefix_blocks, "PARTS", 1)  # so that a block has rows of several windows
+    line, other = Line(*asked), Child("other", asked, ("site=0",))
+    _, other.plan = (placement.plan for placement in planned(asked, None))
     assert other.plan.kind == "window"
     line.go(20, record(other, at(1), other.birth()))
     whole = other.rows(at(20), np.array([at(10)]), np.array([900.0]), length_us=30 * SECOND, late=True)
-    line.go(10, record(other, at(20), whole))
-    seen = line.go(20, record(other, at(50), other.rows(at(50))))
-    assert (seen["formed"], seen["decoded"]) == (1, 0)
+    short = other.rows(
+        at(20), starts(18, 19), np.array([70.0, 80.0]), np.array([0, 0]), length_us=6 * SECOND, late=True
+    )
+    line.go(10, record(other, at(20), whole), record(other, at(20), short))
+    for second, more in ((39, 9), (40, 1), (50, 10)):
+        seen = line.go(more, record(other, at(second), other.rows(at(second))))
+        assert (seen["formed"], seen["decoded"]) == (2, 0)
 
 
 def test_without_a_long_window_nothing_is_kept() -> None:
@@ -344,10 +354,49 @@ def test_without_a_long_window_nothing_is_kept() -> None:
     assert kept_plans(line.job.state, line.job.decider.decide(at(20)).groups) == {}
 
 
-def test_cached_rows_of_all_spans_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_that_begins_before_the_slices_that_are_kept_is_decoded() -> None:
+    """protocol 8.6"""
+    line = Line(LONG, query("minute", Tumbling(60 * SECOND), ("avg", "max")))
+    line.go(59)
+    assert line.go(2) == {"formed": 1, "decoded": 1, "revised": 0}
+
+
+def test_slices_that_no_window_needs_any_more_do_not_stay() -> None:
+    line = Line()
+    line.go(60)
+    slices, sizes = line.job._rows.slices, list[int]()
+    for _ in range(4):
+        line.go(60)
+        sizes.append(sum(held.bytes for held in slices._held.values()))
+    assert 0 < max(sizes) <= 1.1 * sizes[0]
+
+
+def test_rows_that_are_read_back_take_the_place_of_those_that_are_kept() -> None:
+    """protocol 8.6: a query that is behind the others needs slices from before those that are kept."""
+    line = Line()
+    line.go(40)
+    for held in line.job._rows.slices._held.values():
+        held.from_us = at(20)
+    assert line.go(1) == {"formed": 1, "decoded": 0, "revised": 0, "read back": 1}
+    assert line.go(1) == {"formed": 1, "decoded": 0, "revised": 0}
+
+
+def test_a_slice_at_the_very_first_time_that_is_kept_is_read_back() -> None:
+    """protocol 8.6: a late reading revises a window that begins there."""
+    line = Line(query("eight", Sliding(8 * SECOND, SECOND), ("avg", "max")))
+    line.go(40)
+    line.restart()
+    late = line.late(38.999999)
+    assert line.go(1, late) == {"formed": 2, "decoded": 0, "revised": 1, "read back": 1}
+    (held,) = line.job._rows.slices._held.values()
+    assert held.from_us == at(41 - 8 - 2)
+
+
+@pytest.mark.parametrize(("bound", "most"), [("MOST_ROW_BYTES", 5_000), ("MOST_ROWS", 2)])
+def test_cached_rows_of_all_spans_together_are_bounded(monkeypatch: pytest.MonkeyPatch, bound: str, most: int) -> None:
     """Each span had a bound of bytes of its own: ten queries of sketches took ten times 128 MB on the driver."""
     cache, lookup = SliceCache(), mock.Mock(spans=(mock.Mock(low_us=0),) * 10)
-    monkeypatch.setattr(slice_cache, "MOST_ROW_BYTES", 5_000)
+    monkeypatch.setattr(slice_cache, bound, most)
     monkeypatch.setattr(cache, "_held", {b"plan": mock.Mock(from_us=0)})
     monkeypatch.setattr(cache, "_plans", lambda _span, _lookup: {b"plan": None})
     batch = pa.RecordBatch.from_pydict({"cell": [b"x" * 2_000]})

@@ -265,25 +265,3 @@ def test_old_files_of_a_large_backlog_are_deleted_in_several_steps(
     assert len(list(folder.glob("*.parquet"))) == 2
     assert stored(root) == rows
     assert before.items() <= root.results().items()
-
-
-def test_a_log_is_cut_before_a_checkpoint_only_and_not_what_may_be_torn(tmp_path: Path) -> None:
-    log, old = tmp_path / "_delta_log", time.time() - 100
-
-    def commit(version: int, *, checkpoint: bool = False) -> None:
-        names = [f"{version:020d}.json", f".{version:020d}.json.crc", f"{version:020d}.crc"]
-        names += [f"{version:020d}.checkpoint.parquet"] if checkpoint else []
-        for name in names:
-            (log / name).touch()
-            os.utime(log / name, (old, old))
-
-    log.mkdir()
-    for version in range(90):
-        commit(version, checkpoint=version == 50)
-    assert log_files.cut(tmp_path, 10 * SECOND) == 0, "those after the checkpoint may be torn"
-    commit(90)
-    assert log_files.cut(tmp_path, 1000 * SECOND) == 0, "too young"
-    assert log_files.cut(tmp_path, 10 * SECOND, most=20) == 20
-    assert log_files.cut(tmp_path, 10 * SECOND) == 30
-    assert min(path.name.lstrip(".")[:20] for path in log.iterdir()) == f"{50:020d}"
-    assert log_files.newest(tmp_path) == 90
