@@ -19,7 +19,6 @@ from edge_agent.algebra.frame import (
     Define,
     Frame,
     Gap,
-    Group,
     GroupPart,
     Heartbeat,
     ParentTime,
@@ -32,7 +31,7 @@ from edge_agent.algebra.partials.arrays import Array
 from edge_agent.algebra.partials.partial import Partials
 from edge_agent.algebra.partials.segments import Segments
 from edge_agent.algebra.partials.units import HUGE
-from edge_agent.algebra.query.query import COARSEST, FINEST
+from edge_agent.algebra.query.query import COARSEST, FINEST, Group
 from edge_agent.algebra.sketches import hll, kll
 from edge_agent.errors import WireError
 from edge_agent.wire import frames, receipts
