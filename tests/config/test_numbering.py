@@ -184,6 +184,17 @@ def test_a_restart_forgets_no_number() -> None:
     assert RevisionNumberer.restore(None).due(LATER_US) == ()
 
 
+def test_a_restart_forgets_no_number_whose_topic_is_another_or_empty_by_now() -> None:
+    """An id with a revision has one content in the whole fleet: revision 7 of the other topic may be in rows."""
+    other = topics.definition("query", "x", "press-2")
+    numberer = heard((other, query("1m", 7)))
+    state = json.loads(json.dumps(numberer.snapshot()))
+    state["seen"].pop(other)
+    again = RevisionNumberer.restore(state)
+    again.hear(X, query("2m"), 0)
+    assert said(again.due(LATER_US)) == [(X, 8, "2m")]
+
+
 class Broker:
     """Retained messages; every client hears every one, its own too."""
 

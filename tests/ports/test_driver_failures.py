@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -13,9 +14,11 @@ from edge_agent.algebra.partials.partial import Batch
 from edge_agent.algebra.query.query import Sensor
 from edge_agent.config.definitions.drivers import DRIVERS, Driver
 from edge_agent.machines.events import Note, Read
+from edge_agent.ports.sensors import driver_calls
 from edge_agent.ports.sensors.driver_calls import HEALED_US
 from edge_agent.ports.sensors.node_sensors import RETRY_US, TURN_US, Sensors
-from edge_agent.ports.sensors.quality import CheckedSensor
+from edge_agent.ports.sensors.payloads import BEYOND_US
+from edge_agent.ports.sensors.quality import EXACT, CheckedSensor
 from tests.support.fakes import BEGIN_US, FakeClock
 
 
@@ -206,3 +209,18 @@ def test_a_sensor_that_fails_is_forgotten_with_its_definition(sensors: Sensors, 
     sensors.configure([OURS], {})
     assert sensors.failing == {}
     assert set(sensors.counters()) == {"a"}
+
+
+@pytest.mark.parametrize("value", [EXACT + 1, -EXACT - 1, EXACT, -EXACT])
+def test_integers_of_a_driver_are_those_that_a_float_can_tell_apart(value: int) -> None:
+    """protocol 7.1: up to 2^53 steps of the resolution, and no step more."""
+    batch = Batch(np.array([BEGIN_US]), np.array([value]), np.array([0]), [()])
+    with pytest.raises(ValueError, match=r"beyond 2\^53 steps") if abs(value) > EXACT else nullcontext():
+        driver_calls._check_columns(batch, np.int64)
+
+
+@pytest.mark.parametrize("time_us", [BEYOND_US + 1, -BEYOND_US - 1, BEYOND_US, -BEYOND_US])
+def test_times_of_a_driver_are_those_that_the_wire_has(time_us: int) -> None:
+    batch = Batch(np.array([time_us]), np.array([1.0]), np.array([0]), [()])
+    with pytest.raises(ValueError, match="828 to 3111") if abs(time_us) > BEYOND_US else nullcontext():
+        driver_calls._check_columns(batch, np.float64)

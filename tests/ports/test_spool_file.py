@@ -151,6 +151,15 @@ class Killed(BaseException):
     """Stands for SIGKILL."""
 
 
+def test_a_node_that_is_new_has_lost_nothing(path: Path) -> None:
+    """protocol 1.2: else its parent declares a loss of all times."""
+    for _ in range(2):
+        spool = reopened(path)
+        restored = spool.open()
+        assert (restored.lost, restored.state, spool.notes) == (False, {}, [])
+        spool.close()
+
+
 @pytest.mark.parametrize("at", ["rename", "create", "commit"])
 def test_a_process_killed_after_it_set_a_file_aside_does_not_hide_that_the_past_is_lost(
     spool: Spool, path: Path, at: str, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from edge_agent.errors import PortError
 from edge_agent.runtime import guard as guards
 from edge_agent.runtime.guard import MOST_OF_TOPIC, MOST_UNKNOWN, MUTED_S, Guard
 from edge_agent.runtime.quarantine import QUARANTINE, QuarantineFile
-from edge_agent.runtime.start_record import NAME, SETTLED_S
+from edge_agent.runtime.start_record import MOST_SAME, NAME, SETTLED_S, StartRecord
 from tests.support.fakes import BEGIN_US
 
 TOPIC = "hw/1/up/c/f/m"
@@ -103,3 +103,19 @@ def test_where_the_disk_fails_the_message_in_hand_is_not_noted_as_what_ended_the
     timed.disk_fails()
     assert json.loads(record.read_text())["what"] == ""
     timed.guard.starts.close()
+
+
+@pytest.mark.parametrize("killed", [True, False])
+def test_a_message_is_fatal_if_as_many_starts_in_a_row_were_killed_in_it(tmp_path: Path, killed: bool) -> None:
+    """One kill may come at any message: only the same one again and again is at fault."""
+    path = tmp_path / NAME
+    for start in range(MOST_SAME + 2):
+        record = StartRecord(path)
+        assert record.is_fatal("topic of a message") == (killed and start >= MOST_SAME), start
+        record.handling("topic of a message")
+        if not killed:
+            record.settled()
+        record.close()
+    record = StartRecord(path)
+    assert not record.is_fatal("topic of another message")
+    record.close()

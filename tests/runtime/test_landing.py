@@ -15,7 +15,8 @@ from edge_agent.config import topics
 from edge_agent.machines.downlink.epochs import frames_ahead
 from edge_agent.machines.downlink.line_watch import TWO_DEVICES, WENT_BACK
 from edge_agent.ports.journal import NAME
-from edge_agent.wire import frames
+from edge_agent.runtime.lander import TELL_EVERY_US
+from edge_agent.wire import frames, landing
 from tests.support.runtime.landing_process import EPOCH, Lander
 
 
@@ -152,6 +153,33 @@ def test_a_spool_that_was_lost_or_is_an_older_copy_is_in_the_landers_status(
     lander.up.message(topics.frames("a", "root"), frames.encode(Frame(6, 0, birth)), 999)
     lander.turns(1)
     assert json.loads(lander.up.sent(topics.status("root"))[-1])["alarms"] == {"a": WENT_BACK}
+
+
+def test_a_birth_for_another_journal_says_nothing_of_a_second_device(lander: Lander) -> None:
+    """protocol 1.4, 3.7: it was written for a former parent, and does not take effect here."""
+    lander.hears(0, 1, 2)
+    birth = Birth(6 << 32, lander.loop.journal.id ^ 1, None, "1")
+    lander.up.message(topics.frames("a", "root"), frames.encode(Frame(6, 0, birth)), 999)
+    lander.turns(1)
+    assert not any(b"alarms" in payload for payload in lander.up.sent(topics.status("root")))
+
+
+def test_a_file_tells_definitions_that_changed_and_from_time_to_time_all_of_them(lander: Lander) -> None:
+    """protocol 6.5: a root that missed a file learns them from a later one."""
+    text = b'{"source": "s", "window": {"type": "tumbling", "length": "1m"}, "aggregates": ["sum"], "revision": 3}'
+
+    def told() -> list[str]:
+        ticks = [next(landing.iterate(path.read_bytes())) for path in lander.files()]
+        return [each[1] for _, _, payload in ticks for each in landing.tick(payload).published]
+
+    lander.up.message(topics.definition("query", "x"), text, 5)
+    for seq in range(3):
+        lander.hears(seq)
+    assert told() == ["x"]
+    lander.clock.pass_s(TELL_EVERY_US / 1e6)
+    lander.hears(3)
+    lander.hears(4)
+    assert told() == ["x", "x"]
 
 
 def test_a_deleted_journal_stops_no_child_and_births_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
