@@ -117,17 +117,20 @@ class StateLog:
         if not last and self.since_s + took_s <= AGAIN_S and _size(given) <= 4 * self.whole_bytes:
             content = self._encode(given)
             if self.since_bytes + len(content) <= self.whole_bytes:
-                self.since_bytes += len(content)
-                self.since_s += took_s
-                return content
+                return self._told(content, took_s)
         try:
             content = whole()
         except Exception:  # a value from an earlier batch cannot be encoded; this batch itself is fine
             if self.base < 0:
                 raise
             log.exception("root.state", extra={"batch": number, "whole": self.base})
-            return self._encode(given)
+            return self._told(self._encode(given), took_s)
         self.base, self.whole_bytes, self.since_bytes, self.since_s = number, len(content), 0, 0.0
+        return content
+
+    def _told(self, content: bytes, took_s: float) -> bytes:
+        self.since_bytes += len(content)
+        self.since_s += took_s
         return content
 
     def _encode(self, given: BatchInput) -> bytes:

@@ -21,13 +21,14 @@ from cloud_job.spark import batch_guard, decision_checkpoint
 from cloud_job.spark.batch_guard import BatchGuard
 from cloud_job.spark.job import JobSettings
 from edge_agent.algebra.frame import Frame
+from edge_agent.config import topics
 from edge_agent.errors import PortError
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision import decide, transition
 from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.work import Work
 from edge_agent.runtime.start_record import StartRecord, short_form
-from tests.support.cloud.child_frames import SECOND, START, Child, query, record, tick
+from tests.support.cloud.child_frames import ROOT, SECOND, START, Child, query, record, tick
 from tests.support.cloud.list_jobs import Kept, ListJob
 
 File = tuple[str, bytes]
@@ -189,6 +190,9 @@ def test_a_file_that_cannot_be_stored_is_left_out_whole_and_others_go_on(root: R
     assert root.kept.batches[-1]["files"] == ["00000005.cborseq"]
     whys = {why for _, _, why in root.quarantined()}
     assert whys == {f"{bad[0]} cannot be processed: RuntimeError: rows that cannot be stored"}
+    assert {(why, example) for why, example in root.told} == {
+        (why, topics.frames(node, ROOT)) for why in whys for node in ("gw-good", "gw-bad")
+    }
     assert {node for node, _, _ in root.quarantined()} == {"gw-good", "gw-bad"}
     assert not root.closing()[START + 2 * SECOND]
 
@@ -213,9 +217,10 @@ def test_a_batch_that_fails_is_repeated_after_pauses_but_not_after_the_last_try(
     fails += [True, True, True]
     root.guard.process([root.second(1)])
     assert slept == [0.5, 2.0] * 2
-    raising_on(monkeypatch, Decider, "take", is_bad_frame)
     slept.clear()
+    raising_on(monkeypatch, Decider, "take", lambda *args: is_bad_frame(*args) or getattr(args[2], "seq", 0) == 3)
     root.guard.process([root.second(2), root.second(3)])
+    assert len(root.quarantined()) > 3, "records were left out"
     assert slept == []
 
 
@@ -228,7 +233,9 @@ def test_an_orderly_end_is_that_of_the_newest_run(root: Root, monkeypatch: pytes
     assert did == [("finish", root.guard.job), ("close", root.guard.job)]
 
 
-def test_a_file_that_fails_without_its_records_too_is_moved_aside(root: Root) -> None:
+def test_a_file_that_fails_without_its_records_too_is_moved_aside(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(batch_guard, "sync_path", synced.append)
     root.guard.process([root.births(), root.second(0)])
     bad = root.second(1)
     (root.folder / bad[0]).write_bytes(bad[1])
@@ -239,7 +246,10 @@ def test_a_file_that_fails_without_its_records_too_is_moved_aside(root: Root) ->
 
     root.kept.store = store
     root.guard.process([bad])
-    assert (root.folder / batch_guard.ASIDE / bad[0]).read_bytes() == bad[1]
+    aside = root.folder / batch_guard.ASIDE
+    assert (aside / bad[0]).read_bytes() == bad[1]
+    assert ((aside / bad[0]).stat().st_mode & 0o777, aside.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert synced == [root.folder, aside], "the folder, and the copy in it"
     assert [why for _, _, why in root.quarantined()] == [f"{bad[0]} cannot be processed: RuntimeError: injected"]
     assert root.guard.took(bad[0]), "the job deletes it from the landing folder, like every file that it has read"
 
@@ -259,6 +269,40 @@ def test_a_full_disk_is_no_fault_of_a_file(root: Root) -> None:
     assert root.quarantined() == []
 
 
+@pytest.mark.parametrize("there", [False, True])
+def test_a_copy_goes_only_while_the_file_is_there(root: Root, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+    """After its decision the job deletes the file: then the copy is all that is left."""
+    bad = root.folder / "bad.cborseq"
+    bad.write_bytes(b"content")
+
+    def fails(_job: ListJob, files: list[File], _left_out: Any) -> None:
+        assert files == [(bad.name, b"")]
+        assert (root.folder / batch_guard.ASIDE / bad.name).exists()
+        if not there:
+            bad.unlink()
+        raise RuntimeError("injected")
+
+    monkeypatch.setattr(ListJob, "process", fails)
+    with pytest.raises(RuntimeError, match="injected"):
+        root.guard._move_aside(bad.name, "why")
+    assert (root.folder / batch_guard.ASIDE / bad.name).exists() != there
+
+
+def test_a_disk_that_is_full_by_then_moves_no_file_aside(root: Root) -> None:
+    root.guard.process([root.births()])
+    bad = root.second(0)
+    (root.folder / bad[0]).write_bytes(bad[1])
+
+    def store(_names: Sequence[str], rows: list[dict[str, Any]]) -> None:
+        frames = any(row["kind"] == "frame" for row in rows)
+        raise RuntimeError("cannot be stored" if frames else "java.io.IOException: No space left on device")
+
+    root.kept.store = store
+    with pytest.raises(RuntimeError, match="No space left"):
+        root.guard.process([bad])
+    assert not (root.folder / batch_guard.ASIDE).exists()
+
+
 def test_where_every_file_fails_it_is_not_the_files(root: Root) -> None:
     root.guard.process([root.births()])
 
@@ -275,6 +319,46 @@ def test_where_every_file_fails_it_is_not_the_files(root: Root) -> None:
     assert root.quarantined() == []
     assert all((root.folder / name).read_bytes() == content for name, content in files)
     assert list((root.folder / batch_guard.ASIDE).glob("*")) == [], "no file is moved aside without a decision"
+
+
+def test_files_that_fail_are_all_left_out_while_others_do_not(root: Root) -> None:
+    """Three in a row may be the files; what is good in between says that the cause is in them."""
+    root.guard.process([root.births()])
+    files = [root.second(n) for n in range(12)]
+    bad = {files[n][0] for n in (0, 1, 2, 4, 6, 7, 8, 10)}
+
+    def store(names: Sequence[str], rows: list[dict[str, Any]]) -> None:
+        if bad & {*names} and any(row["kind"] == "frame" for row in rows):
+            raise RuntimeError("cannot be stored")
+
+    root.kept.store = store
+    for file in files:
+        root.guard.process([file])
+    assert {why.partition(" ")[0] for _, _, why in root.quarantined()} == bad
+    more = [root.second(n) for n in range(20, 24)]
+    bad |= {name for name, _ in more}
+    for file in more[:3]:
+        root.guard.process([file])
+    with pytest.raises(RuntimeError, match="cannot be stored"):
+        root.guard.process(more[3:])
+
+
+def test_a_batch_whose_decision_was_written_is_neither_searched_nor_repeated(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """protocol 8.1: the new run has carried it out."""
+    root.guard.process([root.births()])
+    write, asked = ListJob._write, list[str]()
+
+    def fails(job: ListJob, *args: Any) -> None:
+        write(job, *args)
+        raise RuntimeError("after the decision")
+
+    monkeypatch.setattr(ListJob, "_write", fails)
+    monkeypatch.setattr(ListJob, "attempt", lambda *_: asked.append("attempt"))
+    root.guard.process([root.second(0)])
+    assert (asked, root.runs, len(root.kept.batches)) == ([], 2, 2)
+    assert root.quarantined() == []
 
 
 def test_an_error_of_the_state_itself_blames_no_record(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +412,9 @@ def test_a_file_that_starts_were_killed_with_is_moved_aside(root: Root) -> None:
     guard = BatchGuard(root.run, lambda why, example: root.told.append((why, example)), starts)
     guard.process([first, bad, last])
     assert starts.named == [first[0], "", last[0], ""]
-    assert (root.folder / batch_guard.ASIDE / bad[0]).read_bytes() == bad[1]
+    aside = root.folder / batch_guard.ASIDE
+    assert (aside / bad[0]).read_bytes() == bad[1]
+    assert ((aside / bad[0]).stat().st_mode & 0o777, aside.stat().st_mode & 0o777) == (0o600, 0o700)
     assert [why for _, _, why in root.quarantined()] == [f"{bad[0]}: {batch_guard.FATAL}"]
     assert root.told == [(f"{bad[0]}: {batch_guard.FATAL}", bad[0])]
     assert guard.took(last[0])

@@ -122,6 +122,47 @@ def test_where_most_raise_the_rest_is_left_out_after_some_tries() -> None:
     assert make.tries == MOST_TRIES
 
 
+LATE = tuple(TooLate("gw", 1, seq, 1, "s", 50) for seq in (1, 2))
+REFUSED = tuple(RefusedFrame("gw", 1, seq, "bad") for seq in (1, 2))
+ORDERED = tuple(Ordering("q", 1, "", 0, (), after_us, after_us + 1, ()) for after_us in (1, 2))
+
+
+@pytest.mark.parametrize(
+    ("name", "pieces"),
+    [
+        ("closing", (span(1), span(2))),
+        ("revising", (span(1), span(2))),
+        ("ordering", ORDERED),
+        ("beyond", LATE),
+        ("refused", REFUSED),
+    ],
+)
+def test_a_part_of_any_kind_that_raises_is_left_out_alone(name: str, pieces: tuple[Any, ...]) -> None:
+    every: dict[str, Any] = {"closing": (span(9),), "beyond": LATE[1:], "refused": REFUSED[1:], name: pieces}
+    work = Work(7, unread=3, **every)
+
+    def make(tried: Work) -> None:
+        assert sum(len(getattr(tried, field)) for field in possible_work.PIECES) <= len(pieces), "one kind at a time"
+        if pieces[0] in getattr(tried, name):
+            raise ValueError
+
+    left, impossible = possible(work, make)
+    assert [each.piece for each in impossible] == [pieces[0]]
+    good: dict[str, Any] = {name: pieces[1:]}
+    assert left == replace(work, **good)
+
+
+def test_a_part_that_an_earlier_start_declared_is_known_whatever_its_error_says() -> None:
+    """protocol 8.1: else each start would declare it once more."""
+    state = RootState(RootLimits())
+    for piece in (span(1), LATE[0], REFUSED[0]):
+        rows = [Impossible(piece, ValueError(text)).row(state, 7) for text in ("one: two", "three: four")]
+        assert possible_work.about(rows[0]) == possible_work.about(rows[1])
+    others = (span(1), span(2), replace(span(1), node="gw"), replace(span(1), query="r"), *LATE, *REFUSED)
+    told = {possible_work.about(Impossible(piece, ValueError("x")).row(state, 7)) for piece in others}
+    assert len(told) == len(others)
+
+
 def test_windows_between_bounds_lie_where_the_first_starts_and_the_last_ends() -> None:
     lattice = replace(span(0), slide_us=SECOND, offset_us=500_000, length_us=2 * SECOND)
     windows = replace(lattice, low_us=1_200_001, high_us=3_999_999)

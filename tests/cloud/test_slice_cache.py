@@ -341,7 +341,7 @@ def test_what_comes_late_for_windows_by_themselves_is_kept_too(monkeypatch: pyte
         at(20), starts(18, 19), np.array([70.0, 80.0]), np.array([0, 0]), length_us=6 * SECOND, late=True
     )
     line.go(10, record(other, at(20), whole), record(other, at(20), short))
-    for second, more in ((39, 9), (40, 1), (50, 10)):
+    for second, more in ((39, 9), (39.999999, 1), (40, 10), (60, 10)):  # at 40 s a window of each length ends
         seen = line.go(more, record(other, at(second), other.rows(at(second))))
         assert (seen["formed"], seen["decoded"]) == (2, 0)
 
