@@ -5,93 +5,30 @@ The job keeps its rows in lists; reading, deciding and encoding are the product'
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from cloud_job.delta import tables
 from cloud_job.ingest.intake import NOTHING, Leave
 from cloud_job.spark import batch_guard, decision_checkpoint
 from cloud_job.spark.batch_guard import BatchGuard
-from cloud_job.spark.job import JobSettings
 from edge_agent.algebra.frame import Frame
 from edge_agent.config import topics
-from edge_agent.errors import PortError
 from edge_agent.root.completeness import Decider
 from edge_agent.root.decision import decide, transition
-from edge_agent.root.decision.root_state import RootLimits
 from edge_agent.root.decision.work import Work
-from edge_agent.runtime.start_record import StartRecord, short_form
-from tests.support.cloud.child_frames import ROOT, SECOND, START, Child, query, record, tick
-from tests.support.cloud.list_jobs import Kept, ListJob
-
-File = tuple[str, bytes]
-
-
-class Root:
-    """A guard over such jobs, one child that sends and another one beside it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.kept, self.told, self.folder = Kept(), list[tuple[str, str]](), folder
-        self.runs = 0
-        self.guard = BatchGuard(self.run, self.note)
-        self.good, self.bad = Child("gw-good", (query(),)), Child("gw-bad", (query(),), keys=("site=b",))
-        self.files = 0
-
-    def note(self, why: str, example: str) -> None:
-        self.told.append((why, example))
-
-    def run(self) -> ListJob:
-        job = ListJob(None, tables.Place(str(self.folder)), JobSettings(str(self.folder), limits=RootLimits(0)))  # type: ignore[arg-type]
-        job.kept = self.kept
-        self.runs += 1
-        job.open()
-        return job
-
-    def file(self, *records: bytes) -> File:
-        self.files += 1
-        return f"{self.files:08d}.cborseq", b"".join(records)
-
-    def births(self) -> File:
-        return self.file(tick(START), *(record(c, START, c.birth()) for c in (self.good, self.bad)))
-
-    def second(self, number: int) -> File:
-        """One reading of each child in that second, and the frontier behind it."""
-        at = START + number * SECOND
-        sent = [
-            record(c, at + SECOND, c.rows(at + SECOND, np.array([at]), np.array([float(number)])))
-            for c in (self.bad, self.good)
-        ]
-        return self.file(tick(at + SECOND), *sent)
-
-    def applied(self, node: str) -> int:
-        return (self.guard.job.state.readings or {}).get(node, 0)
-
-    def quarantined(self) -> list[tuple[str, int, str]]:
-        return [(row["node"], row["seq"], row["reason"]) for row in self.kept.messages if row["kind"] != "frame"]
-
-    def gaps(self) -> list[dict[str, Any]]:
-        return [gap for work in self.kept.works for gap in work.gaps]
-
-    def closing(self) -> dict[int, bool]:
-        """End of a window -> whether its row is complete."""
-        return {end: span.complete for work in self.kept.works for span in work.closing for end in _ends(span)}
-
-
-def _ends(span: Any) -> Iterable[int]:
-    return range(max(span.after_us + SECOND, START), span.upto_us + 1, SECOND)
+from tests.support.cloud.child_frames import ROOT, SECOND, START
+from tests.support.cloud.guarded_roots import File, GuardedRoot
+from tests.support.cloud.list_jobs import ListJob
 
 
 @pytest.fixture
-def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
+def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> GuardedRoot:
     monkeypatch.setattr(batch_guard, "PAUSES_S", (0.0, 0.0))
-    return Root(tmp_path)
+    return GuardedRoot(tmp_path)
 
 
 def raising_on(monkeypatch: pytest.MonkeyPatch, of: Any, name: str, when: Callable[..., bool]) -> None:
@@ -112,7 +49,7 @@ def is_bad_frame(_decider: Decider, node: str, message: Any, _us: int) -> bool:
 
 
 def test_a_record_that_raises_while_it_is_taken_is_as_if_it_had_never_been_handled(
-    root: Root, monkeypatch: pytest.MonkeyPatch
+    root: GuardedRoot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root.guard.process([root.births(), root.second(0)])
     raising_on(monkeypatch, Decider, "take", is_bad_frame)
@@ -131,7 +68,7 @@ def test_a_record_that_raises_while_it_is_taken_is_as_if_it_had_never_been_handl
 
 @pytest.mark.parametrize("files", [1, 3])
 def test_a_record_with_which_no_decision_can_be_taken_is_found_and_left_out(
-    root: Root, monkeypatch: pytest.MonkeyPatch, files: int
+    root: GuardedRoot, monkeypatch: pytest.MonkeyPatch, files: int
 ) -> None:
     root.guard.process([root.births(), root.second(0)])
     step = decide.step
@@ -156,7 +93,7 @@ def test_a_record_with_which_no_decision_can_be_taken_is_found_and_left_out(
 
 
 def test_a_state_that_cannot_be_encoded_with_a_record_is_made_without_it(
-    root: Root, monkeypatch: pytest.MonkeyPatch
+    root: GuardedRoot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root.guard.process([root.births(), root.second(0)])
     ahead = root.bad.seq + 1
@@ -174,7 +111,7 @@ def test_a_state_that_cannot_be_encoded_with_a_record_is_made_without_it(
     assert [(node, seq) for node, seq, _ in root.quarantined()] == [("gw-bad", ahead)]
 
 
-def test_a_file_that_cannot_be_stored_is_left_out_whole_and_others_go_on(root: Root) -> None:
+def test_a_file_that_cannot_be_stored_is_left_out_whole_and_others_go_on(root: GuardedRoot) -> None:
     root.guard.process([root.births(), root.second(0)])
     bad = root.second(1)
     tries = []
@@ -198,7 +135,7 @@ def test_a_file_that_cannot_be_stored_is_left_out_whole_and_others_go_on(root: R
 
 
 def test_a_batch_that_fails_is_repeated_after_pauses_but_not_after_the_last_try(
-    root: Root, monkeypatch: pytest.MonkeyPatch
+    root: GuardedRoot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a store that is away for a second. Where records are left out, that was the cause: there is no pause."""
     slept: list[float] = []
@@ -224,7 +161,7 @@ def test_a_batch_that_fails_is_repeated_after_pauses_but_not_after_the_last_try(
     assert slept == []
 
 
-def test_an_orderly_end_is_that_of_the_newest_run(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_orderly_end_is_that_of_the_newest_run(root: GuardedRoot, monkeypatch: pytest.MonkeyPatch) -> None:
     did: list[tuple[str, Any]] = []
     for name in ("finish", "close"):
         monkeypatch.setattr(ListJob, name, lambda job, name=name: did.append((name, job)))
@@ -233,7 +170,9 @@ def test_an_orderly_end_is_that_of_the_newest_run(root: Root, monkeypatch: pytes
     assert did == [("finish", root.guard.job), ("close", root.guard.job)]
 
 
-def test_a_file_that_fails_without_its_records_too_is_moved_aside(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_fails_without_its_records_too_is_moved_aside(
+    root: GuardedRoot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(batch_guard, "sync_path", synced.append)
     root.guard.process([root.births(), root.second(0)])
@@ -254,7 +193,7 @@ def test_a_file_that_fails_without_its_records_too_is_moved_aside(root: Root, mo
     assert root.guard.took(bad[0]), "the job deletes it from the landing folder, like every file that it has read"
 
 
-def test_a_full_disk_is_no_fault_of_a_file(root: Root) -> None:
+def test_a_full_disk_is_no_fault_of_a_file(root: GuardedRoot) -> None:
     root.guard.process([root.births()])
     tries = []
 
@@ -270,7 +209,9 @@ def test_a_full_disk_is_no_fault_of_a_file(root: Root) -> None:
 
 
 @pytest.mark.parametrize("there", [False, True])
-def test_a_copy_goes_only_while_the_file_is_there(root: Root, monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
+def test_a_copy_goes_only_while_the_file_is_there(
+    root: GuardedRoot, monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
     """After its decision the job deletes the file: then the copy is all that is left."""
     bad = root.folder / "bad.cborseq"
     bad.write_bytes(b"content")
@@ -288,7 +229,7 @@ def test_a_copy_goes_only_while_the_file_is_there(root: Root, monkeypatch: pytes
     assert (root.folder / batch_guard.ASIDE / bad.name).exists() != there
 
 
-def test_a_disk_that_is_full_by_then_moves_no_file_aside(root: Root) -> None:
+def test_a_disk_that_is_full_by_then_moves_no_file_aside(root: GuardedRoot) -> None:
     root.guard.process([root.births()])
     bad = root.second(0)
     (root.folder / bad[0]).write_bytes(bad[1])
@@ -303,7 +244,7 @@ def test_a_disk_that_is_full_by_then_moves_no_file_aside(root: Root) -> None:
     assert not (root.folder / batch_guard.ASIDE).exists()
 
 
-def test_where_every_file_fails_it_is_not_the_files(root: Root) -> None:
+def test_where_every_file_fails_it_is_not_the_files(root: GuardedRoot) -> None:
     root.guard.process([root.births()])
 
     def store(names: Sequence[str], rows: list[dict[str, Any]]) -> None:
@@ -321,7 +262,7 @@ def test_where_every_file_fails_it_is_not_the_files(root: Root) -> None:
     assert list((root.folder / batch_guard.ASIDE).glob("*")) == [], "no file is moved aside without a decision"
 
 
-def test_files_that_fail_are_all_left_out_while_others_do_not(root: Root) -> None:
+def test_files_that_fail_are_all_left_out_while_others_do_not(root: GuardedRoot) -> None:
     """Three in a row may be the files; what is good in between says that the cause is in them."""
     root.guard.process([root.births()])
     files = [root.second(n) for n in range(12)]
@@ -344,7 +285,7 @@ def test_files_that_fail_are_all_left_out_while_others_do_not(root: Root) -> Non
 
 
 def test_a_batch_whose_decision_was_written_is_neither_searched_nor_repeated(
-    root: Root, monkeypatch: pytest.MonkeyPatch
+    root: GuardedRoot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """protocol 8.1: the new run has carried it out."""
     root.guard.process([root.births()])
@@ -361,7 +302,7 @@ def test_a_batch_whose_decision_was_written_is_neither_searched_nor_repeated(
     assert root.quarantined() == []
 
 
-def test_an_error_of_the_state_itself_blames_no_record(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_state_itself_blames_no_record(root: GuardedRoot, monkeypatch: pytest.MonkeyPatch) -> None:
     root.guard.process([root.births()])
     raising_on(monkeypatch, transition, "step", lambda *args, **named: True)
     with pytest.raises(RuntimeError, match="injected"):
@@ -369,7 +310,7 @@ def test_an_error_of_the_state_itself_blames_no_record(root: Root, monkeypatch: 
     assert root.quarantined() == []
 
 
-def test_many_bad_records_of_one_child_cost_a_few_runs(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_bad_records_of_one_child_cost_a_few_runs(root: GuardedRoot, monkeypatch: pytest.MonkeyPatch) -> None:
     root.guard.process([root.births()])
     raising_on(
         monkeypatch, Decider, "take", lambda _d, node, message, _us: node == "gw-bad" and hasattr(message, "groups")
@@ -387,152 +328,3 @@ def test_many_bad_records_of_one_child_cost_a_few_runs(root: Root, monkeypatch: 
     assert root.applied("gw-good") == 50
     assert len(root.quarantined()) == 50
     assert len(root.told) <= batch_guard.MOST_OF_TOPIC + 1
-
-
-class OftenKilled:
-    """The record of starts that were killed with a file."""
-
-    careful = True
-
-    def __init__(self, fatal: str) -> None:
-        self.fatal, self.named = short_form(fatal), list[str]()
-
-    def is_fatal(self, what: str) -> bool:
-        return self.fatal == short_form(what)
-
-    def handling(self, what: str) -> None:
-        self.named.append(what)
-
-
-def test_a_file_that_starts_were_killed_with_is_moved_aside(root: Root) -> None:
-    first, bad, last = root.births(), root.second(0), root.second(1)
-    for name, content in (first, bad, last):
-        (root.folder / name).write_bytes(content)
-    starts = OftenKilled(bad[0])
-    guard = BatchGuard(root.run, lambda why, example: root.told.append((why, example)), starts)
-    guard.process([first, bad, last])
-    assert starts.named == [first[0], "", last[0], ""]
-    aside = root.folder / batch_guard.ASIDE
-    assert (aside / bad[0]).read_bytes() == bad[1]
-    assert ((aside / bad[0]).stat().st_mode & 0o777, aside.stat().st_mode & 0o777) == (0o600, 0o700)
-    assert [why for _, _, why in root.quarantined()] == [f"{bad[0]}: {batch_guard.FATAL}"]
-    assert root.told == [(f"{bad[0]}: {batch_guard.FATAL}", bad[0])]
-    assert guard.took(last[0])
-
-
-def test_a_fatal_file_with_a_long_name_is_moved_aside(root: Root) -> None:
-    """The record of starts contains a short form of a name that is longer than 200 characters."""
-    root.guard.process([root.births()])
-    name, content = root.second(0)
-    bad = (f"{name}.{'x' * 200}", content)
-    (root.folder / bad[0]).write_bytes(bad[1])
-    guard = BatchGuard(root.run, root.note, OftenKilled(bad[0]))
-    guard.process([bad])
-    assert (root.folder / batch_guard.ASIDE / bad[0]).exists()
-
-
-def test_after_some_good_files_a_killed_start_takes_several_at_once_again(root: Root) -> None:
-    """All that waited after a long outage came one by one, within one turn of the loop."""
-    starts = OftenKilled("")
-    guard = BatchGuard(root.run, root.note, starts)
-    sizes, names = list[int](), list[str]()
-    waiting = [root.births(), *(root.second(n) for n in range(99))]
-    while waiting:
-        most = guard.most_files
-        assert most is not None
-        files, waiting = waiting[:most], waiting[most:]
-        guard.process(files)
-        sizes.append(len(files))
-        names.append(files[0][0])
-    assert sizes == [1] * batch_guard.ONE_BY_ONE + [8, 16, 32, 36]
-    assert starts.named == [name for first in names for name in (first, "")]
-    starts.careful = False
-    assert guard.most_files is None, "a minute has passed"
-
-
-def test_files_without_a_decision_are_one_by_one_at_each_start(root: Root) -> None:
-    """Else the first file of a larger batch would be the same at each start, and be moved aside for another one."""
-    root.guard.process([root.births()])
-    guard = BatchGuard(root.run, root.note, OftenKilled(""))
-    guard.process([root.file(tick(START + n)) for n in range(1, 20)])
-    assert guard.job.idle
-    assert guard.most_files == 1
-
-
-def test_a_fatal_file_within_a_batch_is_found_and_the_files_after_it_are_not_one_by_one_for_ever(root: Root) -> None:
-    before, fatal = [root.births(), *(root.second(n) for n in range(9))], root.second(9)
-    for name, content in (*before, fatal):
-        (root.folder / name).write_bytes(content)
-    starts = OftenKilled(fatal[0])
-    starts.careful = False  # the process has run for a minute
-    guard = BatchGuard(root.run, root.note, starts)
-    guard.process([*before, fatal, root.second(10)])
-    assert (root.folder / batch_guard.ASIDE / fatal[0]).exists()
-    assert guard.most_files is None
-    assert len(root.kept.batches) == len(before) - 1 + 2, "one batch of two files, and one each for the last two"
-
-
-def test_starts_that_end_at_a_full_disk_were_not_killed_with_a_file(root: Root) -> None:
-    root.guard.process([root.births()])
-    file, full = root.second(0), "java.io.IOException: No space left on device"
-    (root.folder / file[0]).write_bytes(file[1])
-    records, copy = root.folder / "root.starts.json", root.folder / "looked_at.json"
-
-    def ends(why: str) -> str:
-        """A start that ends with this error. Returns the file that the next one is to leave out."""
-        starts = StartRecord(records, 5)
-        root.kept.store = lambda _names, _rows: (_ for _ in ()).throw(RuntimeError(why))
-        with pytest.raises(RuntimeError):
-            BatchGuard(root.run, root.note, starts).process([file])
-        starts.close()
-        shutil.copy(records, copy)
-        found = StartRecord(copy, 5)
-        found.close()
-        return found.fatal
-
-    assert [ends(full) for _ in range(7)] == [""] * 7
-    dies = "java.lang.OutOfMemoryError: Java heap space"
-    assert file[0] in {ends(dies) for _ in range(7)}, "the file may be the cause"
-
-
-def test_what_a_port_says_passes(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    def store(names: Sequence[str], rows: list[dict[str, Any]]) -> None:
-        raise PortError("another root owns the tables")
-
-    root.kept.store = store
-    with pytest.raises(PortError):
-        root.guard.process([root.births()])
-
-
-def test_files_of_a_quiet_time_come_before_the_one_that_failed(root: Root) -> None:
-    """They stand in no decision yet, and the run that took them is given up."""
-    births, *quiet, last = (root.births(), *(root.file(tick(START + n * SECOND)) for n in (1, 2, 3)), root.second(5))
-    for file in (births, *quiet):
-        root.guard.process([file])
-    assert [row["files"] for row in root.kept.batches] == [[births[0]]]
-    fails = [True]
-
-    def store(names: Sequence[str], _rows: list[dict[str, Any]]) -> None:
-        if last[0] in names and fails:
-            fails.clear()
-            raise RuntimeError("a commit that failed")
-
-    root.kept.store = store
-    root.guard.process([last])
-    assert [name for row in root.kept.batches for name in row["files"]] == [name for name, _ in (births, *quiet, last)]
-    assert root.runs == 2
-    assert root.applied("gw-good") == 1
-
-
-def test_a_copy_is_on_disk_before_the_file_is_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a power cut it would be empty or without its name, and the lander has no other."""
-    file, copy, synced = tmp_path / "file", tmp_path / "copy", list[str]()
-    file.write_bytes(b"frames")
-
-    def noted(handle: int) -> None:
-        assert os.fstat(handle).st_size, "what is synced has been written"
-        synced.append(str(Path(f"/proc/self/fd/{handle}").readlink()))
-
-    monkeypatch.setattr(os, "fsync", noted)
-    batch_guard._copy(file, copy)
-    assert synced == [str(copy), str(tmp_path)]
