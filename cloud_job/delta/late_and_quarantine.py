@@ -35,7 +35,8 @@ def quarantined(frames: DataFrame, work: Work, owner: str) -> DataFrame:
         (F.col("node") == F.col("of_node")) & (F.col("epoch") == F.col("of_epoch")) & (F.col("seq") == F.col("of_seq"))
     )
     rows = frames.join(F.broadcast(refused), same & (F.col("kind") == "frame"), how="left")
-    rows = rows.where(unread | F.col("why").isNotNull()).dropDuplicates(["node", "epoch", "seq", "part", "payload"])
+    once = ["node", "epoch", "seq", "part", "payload", "reason"]  # of damaged landing files only the reasons differ
+    rows = rows.where(unread | F.col("why").isNotNull()).dropDuplicates(once)
     made = {"reason": F.coalesce("why", "reason"), "batch": F.lit(work.number).cast("bigint")}
     return rows.select(*(made.get(name, F.col(name)).alias(name) for name in QUARANTINE.columns))
 

@@ -22,6 +22,7 @@ from edge_agent.root import work_rows
 from edge_agent.root.decision import root_state
 from edge_agent.wire import frames, landing
 from tests.support.cloud.child_frames import JOURNAL, SECOND, Child, at, query, record, starts, tick, ticks
+from tests.support.cloud.damaged_files import LAST_S, flipped, wanted, written
 from tests.support.cloud.jobs import GRACE_US, Roots, meaning
 
 pytestmark = pytest.mark.spark
@@ -374,6 +375,29 @@ def test_a_landing_file_that_was_cut_short_is_a_declared_loss_after_the_grace_ti
     (gap,) = root.rows(tables.GAPS)
     assert (gap["reason"], gap["nodes"]) == ("received frames are in no landing file", ["gw-1"])
     assert gap["detail"].endswith("epoch 00000001, 2 to 2")
+
+
+def test_landing_files_that_a_disk_changed_leave_no_row_complete_without_its_readings(roots: Start) -> None:
+    """protocol 3.2: bits of the lander's own record and of a frame, a file that was cut short, one of zeros, a copy."""
+    root, files = roots(horizon_us=3_600 * SECOND), written()
+    changed = {
+        4: flipped(files[4][1], 8 * 14),
+        8: flipped(files[8][1], 8 * (len(files[8][1]) // 2)),
+        11: files[11][1][:120],
+        13: bytes(len(files[13][1])),
+    }
+    contents = [changed.get(number, content) for number, (_, content) in enumerate(files)]
+    paths = [root.land(content) for content in (*contents, contents[20])]
+    for first in range(0, len(paths), 9):
+        root.batch(paths[first : first + 9])
+    root.take(ticks(at(LAST_S), at(LAST_S + 7) + GRACE_US))
+    true, found = wanted(), {start: row for (_, _, start), row in root.results().items()}
+    assert found.keys() <= true.keys()
+    assert all(row["readings"] <= true[start] for start, row in found.items())
+    assert all(row["readings"] == true[start] for start, row in found.items() if row["complete"])
+    assert {True, False} == {row["complete"] for row in found.values()}
+    assert len(root.rows(tables.QUARANTINE)) == len(changed)
+    assert {gap["reason"] for gap in root.rows(tables.GAPS)} == {"received frames are in no landing file"}
 
 
 @pytest.mark.parametrize("window", [Sliding(20 * SECOND, SECOND), Tumbling(SECOND)])

@@ -178,4 +178,4 @@ class DamagedRoot:
         return [gap for work in self.kept.works for gap in work.gaps]
 
 
-__all__ = ["DamagedRoot", "File", "flipped", "wanted", "written"]
+__all__ = ["LAST_S", "DamagedRoot", "File", "flipped", "wanted", "written"]
