@@ -63,6 +63,13 @@ class Gathering:
 
 
 @dataclass(frozen=True, slots=True)
+class Polled:
+    """All readings that had come by then have been passed on, so a commit that follows contains them."""
+
+    upto_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class Unheard:
     """Readings of these sensors, until now, may be lost: the broker of their devices did not keep them for this node.
 
@@ -248,6 +255,7 @@ Event = (
     | Configured
     | Read
     | Gathering
+    | Polled
     | Unheard
     | Committed
     | Refused

@@ -41,6 +41,7 @@ from edge_agent.machines.events import (
     LinkDown,
     LinkUp,
     Note,
+    Polled,
     Receipted,
     Refused,
     Relieved,
@@ -99,6 +100,7 @@ class Node(Parents):
         self._tokens: list[object] = []
         self._in_commit: list[object] = []  # tokens to acknowledge after the commit under way
         self._token_us = 0
+        self._polled_us: int | None = None  # since boot; see Polled; None: readings never wait outside of the machine
         self._slots = ChangedSlots()
         self._spooled_numbers = SpooledNumbers(restored.state)
         self._dirty = False  # commit as soon as possible, without waiting for the interval
@@ -136,7 +138,7 @@ class Node(Parents):
         """Handle one event and return the actions. Raises: ProtocolError for an event that this node never gets."""
         out = self._time(event, now_us)
         match event:
-            case Tick() | ClockChanged():
+            case Tick() | ClockChanged() | Polled():
                 pass
             case Gathering():
                 self._token_us = now_us
@@ -175,6 +177,11 @@ class Node(Parents):
             out += [] if beat is None else [Beat(beat)]
         return out
 
+    def _read_until_us(self, now_us: int) -> int:
+        """Readings that came before this time are here; no later than it was, whatever the error of the clock."""
+        until_us = now_us if self._polled_us is None else min(self._polled_us + self.clock.offset_us, now_us)
+        return until_us - self.clock.error_us
+
     def _uplink(self, event: Refused | Relieved | LinkUp | LinkDown | Sent) -> list[Action]:
         """Handle an event that concerns only the outbox."""
         match event:
@@ -193,6 +200,8 @@ class Node(Parents):
         """Update the time: time has passed, the clock stepped, became known, or is no longer known."""
         out: list[Action] = []
         found = self._now_us is None or not self.clock.known
+        if isinstance(event, Polled):
+            self._polled_us = event.upto_us - self.clock.offset_us
         if self._now_us is not None and (self.clock.known or not isinstance(event, ClockChanged)):
             self._elapsed(self._now_us, now_us)
         stepped_us = event.by_us if isinstance(event, ClockChanged) else 0

@@ -19,6 +19,7 @@ class Waiter:
 
     def __init__(self) -> None:
         self._closed = False
+        self._polled_s = time.monotonic()
         self._woken, self._wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(self._wake, False)
@@ -41,6 +42,7 @@ class Waiter:
                 poll.register(file, mask)
                 by_file[file] = connection
         ready = dict(poll.poll(max(0, math.ceil((until - now) * 1000))))
+        self._polled_s = time.monotonic()
         if self._woken in ready:
             try:
                 os.read(self._woken, 4096)
@@ -54,6 +56,10 @@ class Waiter:
                 connection.on_readable()
         for connection in connections:
             connection.misc()
+
+    def since_poll_us(self) -> int:
+        """The time since a wait ended, before it served the connections: what has come since is not read yet."""
+        return int((time.monotonic() - self._polled_s) * 1e6)
 
     def wake(self) -> None:
         """End the current wait, or else the next one, at once. Does nothing after `close`."""

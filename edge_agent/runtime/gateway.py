@@ -22,7 +22,7 @@ from edge_agent.config.in_force.revision_numbering import SETTLE_US
 from edge_agent.config.node_file.node_tables import LimitsTable
 from edge_agent.errors import ConfigError, PortError, Problem, advice
 from edge_agent.machines.checkpoint.slots import COMMITTED, POSITIONS_OF, REFUSED, REGISTRY, SOURCE
-from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note
+from edge_agent.machines.events import Configured, Event, Gathering, Mark, Note, Polled
 from edge_agent.machines.gateway.gateway import Gateway
 from edge_agent.machines.gateway.gateway_standing import standing
 from edge_agent.ports.memory import trim
@@ -84,6 +84,7 @@ class GatewayLoop(NodeLoop):
         self._subscribed = _names(self._known_sources.pop(FILTERS, ""))
         self._saved_filters = set(self._subscribed)
         self._outages: LocalOutages | None = None
+        self._unread_us = 0 if local is None else int(local.link.read_every_s * 1e6)  # messages so new may not be read
         self._saved_outage = self._known_sources.pop(OUTAGE, "")
         if local is not None:
             keepalive_s, committed_us = local.link.keepalive_s, COMMITTED.read(restored)
@@ -275,6 +276,8 @@ class GatewayLoop(NodeLoop):
     def _readings(self, now_us: int) -> Iterator[Event]:
         everything = self.stopping or now_us >= self.machine.wake_us
         yield from self.sensors.poll(now_us, everything=everything)
+        if everything:  # a turn takes longer on a busy machine, and messages come meanwhile
+            yield Polled(now_us - self.waiter.since_poll_us() - self._unread_us)
         self._ack_local(self.sensors.settled())
         self._give_back(now_us)
 

@@ -110,6 +110,7 @@ def test_a_leaf_that_came_from_a_third_region_is_awaited_from_there() -> None:
 def test_a_leaf_that_names_the_same_move_as_the_lost_list_has_not_left_it() -> None:
     """protocol 1.5: which of the two is the later one is not known."""
     regions = Regions()
+    regions.parent.children.membership(QUERY.group).moves.left.clear()  # its leave is awaited
     regions.forgets()
     regions.takes("new", regions.lists(regions.new, Leaf("g", 9, 3)))
     assert regions.losses == []

@@ -8,7 +8,7 @@ import pytest
 
 from edge_agent.algebra.frame import BEGAN, Gap
 from edge_agent.algebra.query.query import Query, Sensor
-from edge_agent.machines.events import ClockChanged, Stop, Tick, Unheard
+from edge_agent.machines.events import ClockChanged, Polled, Stop, Tick, Unheard
 from edge_agent.machines.gateway.gateway import Gateway
 from tests.support.machines.simulated_host import QUERY, SENSOR, T0, Disk, S, SimulatedHost, gateway_host, read
 
@@ -70,3 +70,18 @@ def test_a_stop_covers_what_the_clocks_before_and_after_it_may_be_off(before_us:
     # the flush was made before the test told the clock's error
     assert [(gap.start_us, gap.end_us) for gap in stop] == [(start_us, T0 + 60 * S + 1)]
     assert losses(again)[700 * MS] == (T0 + 66 * S - 700 * MS - after_us, T0 + 69 * S + 1 + after_us)
+
+
+@pytest.mark.parametrize("by_us", [0, 10 * S])
+def test_a_stop_lacks_what_waited_outside_of_the_machine_at_the_last_commit(by_us: int) -> None:
+    """protocol 3.1: a receipt may cause the commit of a turn before the readings that have come are passed on.
+
+    by_us: the clock steps meanwhile.
+    """
+    first = gateway(LATE)
+    read(first, T0 + S, 1, T0 + S)
+    first.do(Polled(T0 + 4 * S), T0 + 4 * S + 100 * MS)
+    first.do(ClockChanged(True, "", by_us, by_us), T0 + 5 * S + by_us)
+    first.do(Tick(), T0 + 6 * S + by_us)
+    again = gateway(LATE, disk=first.disk, now_us=T0 + 60 * S)
+    assert losses(again)[700 * MS] == (T0 + 4 * S + by_us - 700 * MS, T0 + 60 * S + 1)

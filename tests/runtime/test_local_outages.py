@@ -11,10 +11,13 @@ import pytest
 
 from edge_agent.config import topics
 from edge_agent.config.node_file.settings import load
+from edge_agent.machines.checkpoint.slots import COMMITTED
 from edge_agent.machines.events import Commit
 from edge_agent.ports.mqtt.link import Confirmed, Down, Messages, Report, Up
 from edge_agent.ports.sensors.local_outages import LocalOutages
 from edge_agent.ports.spool import Spool
+from edge_agent.runtime.links import SENSOR_READ_EVERY_S
+from edge_agent.wire import frames
 from tests.hostile.stand_ins import TEXTS, TURN_S, Broker, Connected, Process
 from tests.support.fakes import BEGIN_US, FakeClock
 from tests.support.ports.sensor_hub import sensor
@@ -66,7 +69,7 @@ class Gateway:
         broker, before, now = LocalBroker(), len(self.gaps), 0
         process = Process("gateway", self.folder, broker)
         text = f'[sensor.s]\ndriver = "mqtt"\ntopic = "s/+"\nqos = {self.qos}\n[query.q]\nsource = "s"\n'
-        window = 'window = { type = "tumbling", length = "1s" }\naggregates = ["count"]\n'
+        window = 'window = { type = "tumbling", length = "1s" }\naggregates = ["count"]\nlateness = "0s"\n'
         (self.folder / "headwater.toml").write_text(TEXTS["gateway"] + text + window)
         process.settings, process.clock = load(self.folder / "headwater.toml"), self.clock
 
@@ -189,3 +192,15 @@ def alarms(gateway: Gateway) -> list[dict[str, str]]:
     cards = [json.loads(payload) for topic, payload in gateway.published if topic == topics.status("g")]
     shown = [card.get("alarms", {}) for card in cards if card["online"]]
     return [each for before, each in zip([None, *shown], shown, strict=False) if each != before]
+
+
+def test_a_commit_contains_no_message_that_may_not_be_read_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """protocol 3.1: small messages are read together, so its time is that of the poll before, less that interval."""
+    gateway = Gateway(tmp_path, monkeypatch, 0)
+    gateway.live(20, {1: KEPT, 8: HEARD})
+    (path,) = tmp_path.glob("*.db")
+    spool = Spool(path, "g", frames.encode)
+    committed_us = COMMITTED.read(spool.open().state)
+    spool.close()
+    assert committed_us is not None
+    assert gateway.clock.now_us() - committed_us >= SENSOR_READ_EVERY_S * 1e6

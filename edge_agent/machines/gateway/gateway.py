@@ -437,7 +437,7 @@ class Gateway(Node):
             **FRONTIERS.write(dict(self._frontiers())),
         }
         if self.clock.known:  # else the next start declares everything since the last commit with a known clock
-            rows |= COMMITTED.write(now_us - self.clock.error_us)  # no later than it was
+            rows |= COMMITTED.write(self._read_until_us(now_us))
         if self._ended_book:
             rows |= ENDED_BOOK.write(dict(self._ended_book))
         rows |= dict.fromkeys(row for row in self._restored if row.startswith(OF_GROUPS)) | self._gone
