@@ -16,6 +16,7 @@ from edge_agent.machines.events import Commit
 from edge_agent.ports.mqtt.link import Confirmed, Down, Messages, Report, Up
 from edge_agent.ports.sensors.local_outages import LocalOutages
 from edge_agent.ports.spool import Spool
+from edge_agent.ports.waiter import Waiter
 from edge_agent.runtime.links import SENSOR_READ_EVERY_S
 from edge_agent.wire import frames
 from tests.hostile.stand_ins import TEXTS, TURN_S, Broker, Connected, Process
@@ -59,6 +60,7 @@ class Gateway:
             commit(spool, what)
 
         monkeypatch.setattr(Spool, "commit", noted)
+        monkeypatch.setattr(Waiter, "since_poll_us", lambda _: 0)  # the clock of these turns is another than its own
 
     @staticmethod
     def turn(us: int) -> int:
