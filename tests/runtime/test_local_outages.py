@@ -34,11 +34,13 @@ class LocalBroker(Broker):
     """Keeps the connection to the local broker, on which nothing happens by itself."""
 
     local: Connected
+    read_every_s = 0.0
 
     def connect(self, client: str) -> Connected:
         made = super().connect(client)
         if client == "g-sensors":
             made.arrives, self.local = [], made
+            made.link = replace(made.link, read_every_s=self.read_every_s)
         return made
 
 
@@ -196,13 +198,21 @@ def alarms(gateway: Gateway) -> list[dict[str, str]]:
     return [each for before, each in zip([None, *shown], shown, strict=False) if each != before]
 
 
-def test_a_commit_contains_no_message_that_may_not_be_read_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("read_every_s", [0.0, SENSOR_READ_EVERY_S])
+def test_a_commit_contains_no_message_that_may_not_be_read_yet(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_every_s: float
+) -> None:
     """protocol 3.1: small messages are read together, so its time is that of the poll before, less that interval."""
     gateway = Gateway(tmp_path, monkeypatch, 0)
-    gateway.live(20, {1: KEPT, 8: HEARD})
-    (path,) = tmp_path.glob("*.db")
-    spool = Spool(path, "g", frames.encode)
-    committed_us = COMMITTED.read(spool.open().state)
-    spool.close()
-    assert committed_us is not None
-    assert gateway.clock.now_us() - committed_us >= SENSOR_READ_EVERY_S * 1e6
+    monkeypatch.setattr(LocalBroker, "read_every_s", read_every_s)
+    found = list[int]()
+    for polled_us in (0, 7_000):
+        monkeypatch.setattr(Waiter, "since_poll_us", lambda _, us=polled_us: us)
+        gateway.live(20, {1: KEPT, 8: HEARD})
+        (path,) = tmp_path.glob("*.db")
+        spool = Spool(path, "g", frames.encode)
+        committed_us = COMMITTED.read(spool.open().state)
+        spool.close()
+        assert committed_us is not None
+        found.append(gateway.clock.now_us() - committed_us)
+    assert found == [read_every_s * 1e6, read_every_s * 1e6 + 7_000]
