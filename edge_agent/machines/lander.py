@@ -330,7 +330,7 @@ class Lander:
         if since_us is not None and 0 <= since_us < self.settings.statement_us:
             return ()
         self._stated_us = now_us
-        keys = sorted(key for key in self._unstated if key in self.received)
+        keys = sorted(self._unstated)
         self._unstated = {key: left - 1 for key, left in self._unstated.items() if left > 1}
         stated = tuple((key.node, replace(self._receipt(key), earliest_us=self._late.of(key))) for key in keys)
         self._late.stated()
