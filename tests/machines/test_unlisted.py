@@ -11,7 +11,7 @@ from edge_agent.algebra.frame import DAMAGED, FRAMES_LOST, Birth, Frame, Gap, He
 from edge_agent.algebra.query.query import Query
 from edge_agent.algebra.windows import Session, Tumbling
 from edge_agent.machines.downlink.child_frames import Applied, ChildFrames
-from edge_agent.machines.downlink.epochs.epoch_frames import Effect
+from edge_agent.machines.downlink.epochs.epoch_frames import Effect, EpochFrames
 from edge_agent.machines.downlink.losses.let_go import LET_GO, WAIT_US
 from edge_agent.machines.downlink.losses.unlisted import LostListing, Unlisted
 from edge_agent.machines.events import Arrived, BadFrame, LowerLink, Tick
@@ -206,3 +206,17 @@ def test_a_gap_record_in_the_place_of_a_birth_lists_nobody(damaged: bool) -> Non
     frame = Frame(2, 0, Birth(2 << 32, JOURNAL, None, "1"), gaps=gaps)
     assert [*unlisted.listed(lost(2), frame, (), {}, None)] == []
     assert ("m" in unlisted.of) == damaged
+
+
+def test_a_birth_of_several_frames_lists_its_leaves_with_the_last_of_them() -> None:
+    """protocol 1.2, 1.3: until then, and behind it in the epoch of the lost frames, leaves may be missing."""
+    unlisted, many = Unlisted(), 3
+    unlisted.lost(lost(1), 10, 20, FRAMES_LOST)
+    found = list[Gap]()
+    for seq, leaf in enumerate(("a", "b", "c", "d")):
+        birth = Birth(2 << 32, JOURNAL, None, "1", frames=many) if seq == 0 else None
+        changes = [(QUERY.group, Members(0, (Leaf(leaf, 2),)))]
+        epoch = EpochFrames(birth_frames=many)
+        found += unlisted.listed(Effect("m", 2, seq, None), Frame(2, seq, birth), changes, {}, epoch)
+        assert ("m" in unlisted.of) == (seq < many - 1)
+    assert [gap.nodes for gap in found] == [("a",), ("b",), ("c",)]
