@@ -114,15 +114,17 @@ def test_a_start_while_the_clock_is_unknown_is_dated_once_it_is_known_also_by_th
     rows = {name: snapshot.loads(snapshot.dumps(plain)) for name, plain in records.changes().items()}
     assert records.changes() == {}
     known = replace(KNOWN, offset_us=1_500)
-    began, stopped = records.gaps(known, "a")
-    assert began == Gap((asked.group,), 1_700 - 1 - 7, 1_700, -1, ("a",), BEGAN)
+    sources = {"s": Source(SENSOR, 1_200)}
+    began, stopped = records.gaps(known, "a", sources)
+    assert began == Gap((asked.group,), 1_700 - 1 - 3 - 7, 1_700, -1, ("a",), BEGAN)
     assert (stopped.start_us, stopped.end_us) == (1_800 - 3 - 7, 2_001)
-    assert records.gaps(known, "a") == []
+    assert records.gaps(known, "a", sources) == []
     assert list(records.changes().values()) == [None]
     again = UndatedRecords()
     again.restore(rows, boot, 777)
     assert again.changes()
-    assert [gap.end_us for gap in again.gaps(known, "a")] == [at_us]
+    (gap,) = again.gaps(known, "a", {})
+    assert (gap.start_us, gap.end_us) == (at_us - 1 - 7, at_us), "its sensor is removed by then"
 
 
 def test_a_start_by_a_known_clock_lacks_what_was_on_its_way() -> None:

@@ -155,7 +155,7 @@ class Gateway(Node):
             else:
                 source.take(Read(name, batch), source.heard_us)
         self._never_known(event.offset_us)
-        self._gaps += self.undated.gaps(event, self.settings.node)
+        self._gaps += self.undated.gaps(event, self.settings.node, self.sources)
         for name, from_us, upto_us, many in self.held.lost(event.boot, event.offset_us):
             self._gaps.append(
                 Gap(self._of_source(name), from_us, upto_us, many, (self.settings.node,), "clock unknown")

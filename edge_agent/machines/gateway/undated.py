@@ -111,12 +111,14 @@ class UndatedRecords:
         spans, self._unheard = self._unheard, {}
         return _dated(((groups, *span) for groups, span in spans.items()), clock, node)
 
-    def gaps(self, clock: ClockChanged, node: str) -> list[Gap]:
+    def gaps(self, clock: ClockChanged, node: str, sources: Mapping[str, Source]) -> list[Gap]:
         """Remove and return all waiting records with their times, by a clock that is known now."""
         out = [*_dated(self._halted, clock, node)]
         for group, since_us in self._began:
+            source = sources.get(group.source)  # None: it was removed meanwhile
+            old_us = 1 + group.lateness_us if source is None else _in_transit_us(group, source)
             low_us, high_us = (clock.offset_us + since_us + sign * clock.error_us for sign in (-1, 1))
-            out.append(Gap((group,), low_us - 1 - group.lateness_us, high_us, -1, (node,), BEGAN))
+            out.append(Gap((group,), low_us - old_us, high_us, -1, (node,), BEGAN))
         for groups, committed_us, since_us, old_us in self._stopped:
             out.append(_lost(groups, (committed_us, clock.offset_us + since_us), clock, node, old_us))
         self._changed = self._changed or bool(self._began)
