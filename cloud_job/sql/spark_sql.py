@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
 from cloud_job.delta.tables import VOLUMES
@@ -57,14 +57,19 @@ def ask(sql: str, folder: str, spark: SparkSession) -> QueryAnswer:
 
 @contextmanager
 def _named(spark: SparkSession, tables: Mapping[str, str]) -> Iterator[None]:
-    """Give tables their names in the catalog, and take the names away again. tables: name -> folder.
+    """Give tables their names in the catalog, and take the names and new schemas away again. tables: name -> folder.
 
     Raises: ConfigError if the catalog has a table of such a name: to give its name away would delete it.
     """
-    made = list[str]()
+    from pyspark.errors import PySparkException
+
+    made, schemas = list[str](), list[str]()
     try:
         for name, path in tables.items():
-            spark.sql(f"create schema if not exists {name.split('.')[0]}")
+            schema = name.split(".")[0]
+            if not spark.catalog.databaseExists(schema):
+                spark.sql(f"create schema if not exists {schema}")
+                schemas.append(schema)
             if spark.catalog.tableExists(name):
                 raise ConfigError(
                     f"the catalog of this Spark has a table {name} of its own, so that {path} cannot have this name "
@@ -77,6 +82,9 @@ def _named(spark: SparkSession, tables: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in made:
             spark.sql(f"drop table {name}")  # only the name: the table has a location of its own
+        for schema in schemas:
+            with suppress(PySparkException):  # somebody has put a table of his own into it meanwhile
+                spark.sql(f"drop schema if exists {schema} restrict")
 
 
 def _in_quotes(text: str) -> str:

@@ -72,6 +72,7 @@ def test_both_engines_answer_the_same_rows_before_and_after_maintenance(
     answers = [delta_rs.ask(sql, folder) for sql in STATEMENTS]
     assert [spark_sql.ask(sql, folder, root.spark) for sql in STATEMENTS] == answers
     assert not root.spark.catalog.tableExists("gold.results"), "the names are the statement's own"
+    assert not root.spark.catalog.databaseExists("gold")
     assert not root.spark.catalog.tableExists("`boiler-10m`")
     root.spark.conf.set("spark.sql.ansi.enabled", "false")  # as in the session of somebody else
     assert spark_sql.ask(STATEMENTS[0], folder, root.spark) == answers[0]
@@ -207,5 +208,6 @@ def test_a_table_of_the_session_s_catalog_is_not_deleted(spark: SparkSession, tm
         with pytest.raises(ConfigError, match=r"has a table gold\.results of its own"):
             spark_sql.ask("select 1", str(tmp_path), spark)
         assert [row["owner"] for row in spark.table("gold.results").collect()] == ["mine"]
+        assert not spark.catalog.databaseExists("ops"), "only what was there stays"
     finally:
-        spark.sql("drop table gold.results")
+        spark.sql("drop schema gold cascade")
