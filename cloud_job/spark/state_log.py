@@ -117,18 +117,19 @@ class StateLog:
         if not last and self.since_s + took_s <= AGAIN_S and _size(given) <= 4 * self.whole_bytes:
             content = self._encode(given)
             if self.since_bytes + len(content) <= self.whole_bytes:
-                return self._told(content, took_s)
+                return self._counted(content, took_s)
         try:
             content = whole()
         except Exception:  # a value from an earlier batch cannot be encoded; this batch itself is fine
             if self.base < 0:
                 raise
             log.exception("root.state", extra={"batch": number, "whole": self.base})
-            return self._told(self._encode(given), took_s)
+            return self._counted(self._encode(given), took_s)
         self.base, self.whole_bytes, self.since_bytes, self.since_s = number, len(content), 0, 0.0
         return content
 
-    def _told(self, content: bytes, took_s: float) -> bytes:
+    def _counted(self, content: bytes, took_s: float) -> bytes:
+        """Count a row that contains the input of a batch only, so that a whole state is due. Returns the row."""
         self.since_bytes += len(content)
         self.since_s += took_s
         return content

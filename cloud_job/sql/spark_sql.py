@@ -83,7 +83,7 @@ def _named(spark: SparkSession, tables: Mapping[str, str]) -> Iterator[None]:
         for name in made:
             spark.sql(f"drop table {name}")  # only the name: the table has a location of its own
         for schema in schemas:
-            with suppress(PySparkException):  # somebody has put a table of his own into it meanwhile
+            with suppress(PySparkException):  # someone else has put a table into it meanwhile
                 spark.sql(f"drop schema if exists {schema} restrict")
 
 

@@ -178,7 +178,7 @@ class Node(Parents):
         return out
 
     def _read_until_us(self, now_us: int) -> int:
-        """Readings that came before this time are here; no later than it was, whatever the error of the clock."""
+        """Returns a time before which every reading that arrived is in the machine, whatever the error of the clock."""
         until_us = now_us if self._polled_us is None else min(self._polled_us + self.clock.offset_us, now_us)
         return until_us - self.clock.error_us
 

@@ -58,7 +58,7 @@ class Waiter:
             connection.misc()
 
     def since_poll_us(self) -> int:
-        """The time since a wait ended, before it served the connections: what has come since is not read yet."""
+        """Microseconds since the last wait ended. Messages that arrived after that have not been read."""
         return int((time.monotonic() - self._polled_s) * 1e6)
 
     def wake(self) -> None:

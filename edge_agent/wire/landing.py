@@ -35,7 +35,7 @@ from edge_agent.wire.fields import (
 SUFFIX: Final = ".cborseq"  # of the names of landing files
 TICK_TOPIC: Final = "tick"  # topic of the lander's own record
 CHECK_BYTES: Final = 4  # of a CRC-32, most significant byte first
-MOST_UNCHECKED: Final = 11  # bytes of the payload of a tick without checksums of records
+MOST_UNCHECKED: Final = 11  # the payload of a tick without checksums of records has at most so many bytes
 
 Record = tuple[str, int, bytes]  # topic, receive time [us], payload
 # node ('' for all), query, revision, canonical text ('': the query is removed; None: of an unknown version)
@@ -206,7 +206,7 @@ def _own(record: Record, encoded: bytes, *, first: bool) -> LanderTick | None:
 
 
 def _is_tick(payload: bytes) -> bool:
-    """No frame is one: its third item is no byte string."""
+    """Whether a payload is that of a tick. No frame is: its third item is no byte string."""
     try:
         tick(payload)
     except WireError:

@@ -70,7 +70,7 @@ class Blocks:
     __slots__ = ("_blocks", "_empty", "_nodes", "basis", "block_us", "bytes")
 
     def __init__(self, basis: tuple[str, ...], longest_us: int, nodes: Sequence[str] = ()) -> None:
-        """longest_us: length of the longest window that will be requested. nodes: as in Store."""
+        """longest_us: window length for which the blocks have the best size; others cost more. nodes: as in Store."""
         self.basis, self.block_us = basis, max(longest_us // PARTS, 1)
         self._nodes = nodes
         self._empty = Store(basis, None, nodes)

@@ -98,12 +98,12 @@ def report(
     """What is printed of a node. Whatever it has published, the other nodes are shown. nodes: all; runs: `running`."""
     try:
         red, found, elsewhere = [*alarms(node), *in_doubt(name, node, now_us)], refusals(node), waiting(node, runs)
-        mistakes = [line for of, line in found if of not in elsewhere] + failures(node)
-        told = [*losses(node), *left_out(node), *refused_messages(node), *notes(node, elsewhere)]
+        refused = [line for of, line in found if of not in elsewhere]
+        mistakes = [*refused, *failures(node)]
+        rest = [*losses(node), *left_out(node), *refused_messages(node), *notes(node, elsewhere)]
         wrong = bool(not online(node) or red or mistakes)
-        refused = len([of for of, _ in found if of not in elsewhere])
-        shown = row(name, node, now_us, refused)
-        return NodeReport(shown, red, [*standing(node), *mistakes, *told], wrong, retired(node, nodes, now_us))
+        shown = row(name, node, now_us, len(refused))
+        return NodeReport(shown, red, [*standing(node), *mistakes, *rest], wrong, retired(node, nodes, now_us))
     except Exception as err:  # a node speaks for itself only
         why = f"UNREADABLE: its status, state or books are not those of a node ({type(err).__name__})"
         return NodeReport((name, "", "", "UNREADABLE", *[""] * (len(COLUMNS) - 4)), [why], [], wrong=True)

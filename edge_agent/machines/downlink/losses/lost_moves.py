@@ -15,7 +15,7 @@ from edge_agent.machines.downlink.losses.unlisted import Unseen
 
 
 def left_unreported(effect: Effect, changes: MemberChanges, children: Children, now_us: int) -> Iterator[Unseen]:
-    """Finds leaves that have left a child without a report, by what a frame lists; `Unlisted` has some of them.
+    """Yields leaves that have left a child and that no report will name, found by what a frame lists.
 
     changes: definition sections of the frame, which have been applied.
     """
@@ -24,10 +24,11 @@ def left_unreported(effect: Effect, changes: MemberChanges, children: Children, 
 
 
 def _with_journals(effect: Effect, changes: MemberChanges, memberships: Memberships, now_us: int) -> Iterator[Unseen]:
-    """Finds leaves that another child lists, or listed, as moved, and the new journal of the former one does not.
+    """Yields leaves that another child lists, or has listed, as moved, and the former one's new journal does not list.
 
-    The leaf does not send its `leave` again: the lost journal had receipted it, or its frames are in doubt. What is
-    between the place where the leaf stood and now is lost: rows that may still come from below the former child, too.
+    The leaf does not send its `leave` again: the lost journal had receipted it, or its frames are in doubt. All of
+    its rows from the place where it stood until now count as lost, also those that may still come from below the former
+    child.
     """
     names = {leaf.node for _, change in changes for leaf in change.leaves}
     groups = memberships if effect.forgot else dict.fromkeys(group for group, change in changes if change.leaves)
@@ -41,7 +42,7 @@ def _with_journals(effect: Effect, changes: MemberChanges, memberships: Membersh
 
 
 def _left(membership: GroupMembership, group: Group, child: str, names: Set[str], now_us: int) -> Iterator[Unseen]:
-    """Finds those of these leaves that have left a child whose journal was lost."""
+    """Yields those of these leaves that have left a child whose journal was lost."""
     lost, gone = membership.members[child], set[str]()
     for of, leaf in _listed(membership, child, names):
         name = leaf.node
@@ -62,7 +63,7 @@ def _left(membership: GroupMembership, group: Group, child: str, names: Set[str]
 
 
 def _listed(membership: GroupMembership, child: str, names: Set[str]) -> Iterator[tuple[str, Leaf]]:
-    """(child, entry) of these leaves that others list as moved; then entries that these have replaced since."""
+    """Yields (child, entry) of these leaves where others list them as moved, then the entries replaced since."""
     for of, member in membership.members.items():
         for name in sorted(member.moved & names) if of != child else ():
             yield of, member.leaves[name]
